@@ -163,7 +163,7 @@ impl Site {
             "read -r _; chmod 1777 \"$0\"; echo ok .; cat",
         ]);
         keeper.arg(&dir);
-        let mut keeper = Worker::start(keeper, self.log(OTHERS), PATIENCE)?;
+        let mut keeper = Worker::start(keeper, self.log("keeper"), PATIENCE)?;
         keeper.ask("")?;
         self.keepers.push(keeper);
         Ok((dir, Launch::Users { pool }))
@@ -255,17 +255,13 @@ impl Peer {
         }
     }
 
-    /// Whether its programs find a command.
-    pub fn finds(&self, name: &str) -> bool {
+    /// Whether its user may execute a file.
+    pub fn may_execute(&self, file: &Path) -> bool {
         let Launch::Users { .. } = self.launch else {
             return true;
         };
-        let mut look = Command::new("sh");
-        look.args(["-c", "PATH=$PATH:/usr/sbin:/sbin command -v \"$0\"", name]);
-        let path = quiet(as_user(&mut look, USER)).unwrap_or_default();
-        // A link may lead to where the user may not go.
-        let mut may = Command::new("test");
-        quiet(as_user(may.args(["-x", path.trim()]), USER)).is_ok()
+        let mut test = Command::new("test");
+        quiet(as_user(test.arg("-x").arg(file), USER)).is_ok()
     }
 }
 

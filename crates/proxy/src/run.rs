@@ -21,9 +21,14 @@ pub struct Run {
 }
 
 impl Run {
+    /// Whether what a process does belongs to a run of the session.
+    pub fn is_of_session(client: &Client) -> bool {
+        client.session().run().is_some()
+    }
+
     /// Calls that a process has made.
     pub fn count(&self, client: &Client, served: u64, passed: u64) {
-        if is_of_session(client) {
+        if Run::is_of_session(client) {
             return client.add_counts(served, passed);
         }
         let mut report = self.report();
@@ -33,7 +38,7 @@ impl Run {
 
     /// One refusal of `call`, for the reason `why`.
     pub fn refuse(&self, client: &Client, call: u32, why: u32) {
-        if is_of_session(client) {
+        if Run::is_of_session(client) {
             return client.refuse(call.min(CALL_MAX), why);
         }
         let mut report = self.report();
@@ -48,7 +53,7 @@ impl Run {
 
     /// A program that the library could not enter.
     pub fn uninstrumented(&self, client: &Client, path: &[u8]) {
-        if is_of_session(client) {
+        if Run::is_of_session(client) {
             return client.note_uninstrumented(path);
         }
         let programs = &mut self.report().uninstrumented;
@@ -62,8 +67,4 @@ impl Run {
     pub fn report(&self) -> MutexGuard<'_, Report> {
         self.report.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn is_of_session(client: &Client) -> bool {
-    client.session().run().is_some()
 }

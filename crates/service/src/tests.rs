@@ -6,7 +6,7 @@
 use crate::base::files::{self, CreateOptions, Files};
 use crate::journal::engine::{AHEAD_MAX, Engine};
 use crate::recovery::recover;
-use crate::session::Session;
+use crate::session::{Session, last_writeback};
 use crate::testing::TempDir;
 use holdfast_pool::directory::LANE_LEN;
 use holdfast_pool::format::LANES;
@@ -462,6 +462,8 @@ fn what_was_not_synced_is_written_back_at_the_end() {
         (3, 1 << 40, 3, 1),
         (4, block + 2, removing, 1),
         (5, block + 4, removing, 0),
+        // Its last record says so, which its process did not publish.
+        (6, block + 6, removing, 1),
     ]
     .into_iter()
     .enumerate()
@@ -480,6 +482,10 @@ fn what_was_not_synced_is_written_back_at_the_end() {
     let lane = session.memory.lane(7).unwrap();
     lane.busy_at.store(u64::MAX, Relaxed);
     lane.busy_seq.store(u64::MAX, Relaxed);
+    drain(&mut session, &mut engine);
+    // The blocks of the second are none that could be given.
+    let written = last_writeback::write_back(&mut engine, &session.memory).unwrap();
+    assert_eq!(written, (5, 1));
     session.end(&mut engine).unwrap();
     let sizes = [2, 3, 4, 5].map(|ino| size_of(&engine, ino));
     assert_eq!(sizes, [5000, 5000, 5000, 0]);

@@ -69,7 +69,8 @@ impl View {
         // Who puts a value locks no directory, so this comes first.
         for (name, keyspace) in keyspaces(user) {
             match user.kv_put(keyspace, b"zz", b"", Durability::Ordered) {
-                Err(Error::NotFound) if !is_keyspace(user, &name) => {}
+                // Another may have the name by now.
+                Err(Error::NotFound) if !has_name(user, keyspace, &name) => {}
                 done => done.expect("a put"),
             }
         }
@@ -172,6 +173,11 @@ const VALUE_MAX: usize = 10_000;
 
 fn is_keyspace(user: &User, name: &str) -> bool {
     user.keyspace(&ROOT, name.as_bytes(), false).is_ok()
+}
+
+fn has_name(user: &User, keyspace: Keyspace, name: &str) -> bool {
+    let found = user.keyspace(&ROOT, name.as_bytes(), false);
+    found.is_ok_and(|found| found.ino() == keyspace.ino())
 }
 
 fn keyspaces(user: &User) -> Vec<(String, Keyspace)> {

@@ -80,7 +80,9 @@ pub fn learn(dir: &Path, name: &str) -> Result<Stores, String> {
             if child.hits(&known[&regs.rip], &regs) {
                 found.insert(regs.rip);
                 turn = Turn::default();
-            } else if turn.is_long(regs.rip) {
+            } else if !near_stack(&known[&regs.rip], &regs) {
+                turn = Turn::default();
+            } else if turn.is_long(regs.rip) && child.is_direct(&turn.body)? {
                 child.run_out(&core::mem::take(&mut turn).body)?;
                 continue;
             }
@@ -92,7 +94,15 @@ pub fn learn(dir: &Path, name: &str) -> Result<Stores, String> {
     })
 }
 
-/// Steps since the last store into shared memory, or since somewhere after it.
+/// Whether what the next instruction stores to, if anything, is the program's stack.
+fn near_stack(stores: &[UsedMemory], regs: &user_regs_struct) -> bool {
+    stores.iter().all(|store| {
+        let address = store.virtual_address(0, |r, _, _| register(regs, r));
+        address.is_some_and(|at| at.abs_diff(regs.rsp) < 1 << 16)
+    })
+}
+
+/// Steps since the last store to anything but the stack, or since somewhere after it.
 #[derive(Default)]
 struct Turn {
     body: BTreeSet<u64>,
@@ -206,8 +216,24 @@ pub fn hold(
 }
 
 impl Child {
-    /// Goes on until the program leaves these instructions, none of which stores into shared
-    /// memory.
+    /// Whether these instructions lead only where they say, or where the linker has said.
+    fn is_direct(&self, body: &BTreeSet<u64>) -> Result<bool, String> {
+        for at in body {
+            let i = self.decode(*at)?;
+            let flow = i.flow_control();
+            let indirect = matches!(
+                flow,
+                FlowControl::IndirectBranch | FlowControl::IndirectCall
+            );
+            if indirect && !i.is_ip_rel_memory_operand() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Goes on until the program leaves these instructions, which have stored to the stack alone
+    /// for long, and lead only where they say.
     fn run_out(&self, body: &BTreeSet<u64>) -> Result<(), String> {
         let mut bytes = BTreeMap::new();
         for at in body {

@@ -17,7 +17,7 @@ use crate::peers::{BASE, Launch, OTHERS, Peer, Site};
 use crate::report::machine;
 use crate::sheet::{Cell, Group, Sheet};
 use crate::worker::programs::Did;
-use rows::{COLD, PROGRAMS, Program, SUBJECT, WARM};
+use rows::{COLD, PROGRAMS, Program, SUBJECT, WARM, place_of};
 use service::Service;
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -188,7 +188,8 @@ impl Run<'_> {
     fn turns(&mut self, program: &'static Program, workers: &mut [(Peer, Worker)]) {
         let mut able = Vec::new();
         for (peer, worker) in workers.iter_mut() {
-            if !program.needs().iter().all(|name| peer.finds(name)) {
+            let mut needs = program.needs().iter().filter_map(|name| place_of(name));
+            if !needs.all(|place| peer.may_execute(&place)) {
                 continue;
             }
             self.say(WARM, program, peer.name);

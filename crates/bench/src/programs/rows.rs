@@ -85,10 +85,16 @@ pub fn find(name: &str) -> Option<&'static Program> {
 }
 
 pub fn installed(name: &str) -> bool {
+    place_of(name).is_some()
+}
+
+/// Where a command is.
+pub fn place_of(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let usual = ["/usr/sbin", "/sbin"].map(PathBuf::from).into_iter();
     let own = std::env::split_paths(&path).chain(usual);
-    own.chain(servers()).any(|dir| dir.join(name).exists())
+    let mut places = own.chain(servers()).map(|dir| dir.join(name));
+    places.find(|place| place.exists())
 }
 
 /// Where Debian keeps what only PostgreSQL's own wrappers call.

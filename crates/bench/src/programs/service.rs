@@ -6,6 +6,8 @@
 
 use crate::error::{Error, Result};
 use crate::peers::{holdfast, quiet};
+use nix::time::ClockId;
+use nix::unistd::Pid;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -17,36 +19,27 @@ const IDLE: Duration = Duration::from_micros(500);
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// A process that serves a pool, and those that it started.
-pub struct Service(u64);
+pub struct Service(i32);
 
 impl Service {
     /// The one that serves a pool now.
     pub fn of(pool: &Path) -> Result<Service> {
         let said = quiet(holdfast()?.args(["pool", "status", "--json"]).arg(pool))?;
         let status: Option<serde_json::Value> = serde_json::from_str(&said).ok();
-        let pid = status.and_then(|status| status["service"].as_u64());
+        let pid = status.and_then(|status| status["service"].as_i64()?.try_into().ok());
         match pid {
             None | Some(0) => Err(Error::Failed("no service runs".into())),
             Some(pid) => Ok(Service(pid)),
         }
     }
 
-    /// The CPU time of all its threads, and of its children's.
+    /// The CPU time of it and of its children, with that of threads that have ended.
     pub fn cpu(&self) -> Result<Duration> {
-        let mut sum = Duration::ZERO;
-        for thread in threads(self.0)? {
-            sum += ran(&thread);
-            let children = fs::read_to_string(thread.join("children")).unwrap_or_default();
-            for child in children
-                .split_whitespace()
-                .filter_map(|pid| pid.parse().ok())
-            {
-                // It may end in between.
-                let threads = threads(child).unwrap_or_default();
-                sum += threads.iter().map(|thread| ran(thread)).sum();
-            }
-        }
-        Ok(sum)
+        let own = ran(self.0).map_err(Error::io("the service's clock"))?;
+        let children = children(self.0)?;
+        // One may end in between.
+        let theirs = children.into_iter().filter_map(|child| ran(child).ok());
+        Ok(own + theirs.sum::<Duration>())
     }
 
     /// Waits until it rests; its CPU time then.
@@ -56,7 +49,9 @@ impl Service {
         loop {
             std::thread::sleep(STEP);
             let now = self.cpu()?;
-            if now.saturating_sub(last) < IDLE || start.elapsed() > PATIENCE {
+            // A child that ended takes its time with it.
+            let rests = now.checked_sub(last).is_some_and(|ran| ran < IDLE);
+            if rests || start.elapsed() > PATIENCE {
                 return Ok(now);
             }
             last = now;
@@ -64,16 +59,23 @@ impl Service {
     }
 }
 
-fn threads(process: u64) -> Result<Vec<PathBuf>> {
+fn children(process: i32) -> Result<Vec<i32>> {
     let tasks = PathBuf::from(format!("/proc/{process}/task"));
     let list = fs::read_dir(&tasks).map_err(Error::io(tasks.display()))?;
-    list.map(|thread| Ok(thread.map_err(Error::io(tasks.display()))?.path()))
-        .collect()
+    let mut all = Vec::new();
+    for thread in list {
+        let thread = thread.map_err(Error::io(tasks.display()))?.path();
+        let children = fs::read_to_string(thread.join("children")).unwrap_or_default();
+        all.extend(
+            children
+                .split_whitespace()
+                .filter_map(|pid| pid.parse::<i32>().ok()),
+        );
+    }
+    Ok(all)
 }
 
-/// A thread may end in between.
-fn ran(thread: &Path) -> Duration {
-    let said = fs::read_to_string(thread.join("schedstat")).ok();
-    let ran = said.and_then(|said| said.split(' ').next()?.parse().ok());
-    Duration::from_nanos(ran.unwrap_or(0))
+fn ran(process: i32) -> std::io::Result<Duration> {
+    let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(process))?;
+    Ok(clock.now()?.into())
 }

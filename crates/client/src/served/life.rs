@@ -455,7 +455,7 @@ impl Served {
     }
 
     /// Whether the process has nothing whose end anybody could wait for: that its connection ends
-    /// says all. Its last thread has let go of what was mapped.
+    /// says all.
     fn has_nothing(&self) -> bool {
         let is_empty = self.fds.next(0).is_none() && !self.has_untold();
         self.is_own() && is_empty && !self.locks.load(Relaxed)

@@ -3,6 +3,7 @@
 use super::{Call, Reply};
 use crate::connection;
 use crate::member::Member;
+use crate::run::Run;
 use holdfast_client::abi::PATH_MAX;
 use holdfast_client::served::wire::*;
 use holdfast_client::{Base, Caller, Client, Error, OfdLink, Result, abi, slots};
@@ -114,6 +115,10 @@ impl Call<'_> {
                 Reply::done(child)
             }
             Op::Exit => {
+                // Nobody asks for the report of a run of the session: it is read when the run ends.
+                if Run::is_of_session(client) {
+                    member.shared.bury();
+                }
                 member.count(client);
                 member.leave(client);
                 Ok(Reply::default())

@@ -14,8 +14,8 @@ use crate::session::memory::Memory;
 use holdfast_pool::format::LANES;
 use holdfast_pool::journal::{self, Record, SET_ATIME};
 use holdfast_pool::layout::BlockAddr;
-use holdfast_pool::layout::inode::{TYPE_FILE, TYPE_MASK};
-use holdfast_pool::session::{INODE_DIRTY, INODE_VALID, INODES, Inode};
+use holdfast_pool::layout::inode::{self, ENCODED_MAX, TYPE_FILE, TYPE_MASK};
+use holdfast_pool::session::{INODE_DIRTY, INODE_ORPHAN, INODE_VALID, INODES, Inode};
 use std::sync::atomic::Ordering::*;
 
 /// Records of one commit.
@@ -33,7 +33,9 @@ pub fn write_back(engine: &mut Engine, memory: &Memory) -> Result<(usize, usize)
         let Some(inode) = memory.inode(index) else {
             break;
         };
-        collect(inode, &mut batch);
+        if !is_gone(engine, inode)? {
+            collect(inode, &mut batch);
+        }
         if batch.len() >= BATCH || index + 1 == used {
             let refused = engine.apply_own(&batch)?;
             totals = (totals.0 + batch.len() - refused, totals.1 + refused);
@@ -113,6 +115,18 @@ fn entry_of(memory: &Memory, ino: u64) -> Option<&Inode> {
     let used = (memory.header().inode_used.load(Acquire) as usize).min(INODES);
     let is_it = |e: &&Inode| e.ino.load(Relaxed) == ino && e.state.load(Relaxed) & INODE_VALID != 0;
     (0..used).filter_map(|i| memory.inode(i)).find(is_it)
+}
+
+/// Whether it lost its last name by a record that its process died with, which nothing here tells
+/// of: only the trees do.
+fn is_gone(engine: &mut Engine, inode: &Inode) -> Result<bool> {
+    let (ino, state) = (inode.ino.load(Relaxed), inode.state.load(Relaxed));
+    if ino == 0 || state & INODE_ORPHAN == 0 {
+        return Ok(false);
+    }
+    let mut buf = [0; ENCODED_MAX];
+    let found = inode::find(&engine.store.pool.reader(), ino, &mut buf).map(|i| i.is_none());
+    found.map_err(|error| engine.store.fail(error))
 }
 
 fn collect(inode: &Inode, out: &mut Vec<Record<'static>>) {
