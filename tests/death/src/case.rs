@@ -66,7 +66,14 @@ impl View {
     }
 
     fn look(user: &User) {
-        // Who puts a value locks no directory, so this comes first.
+        // Who asks where he is, or puts a value, locks no directory, so this comes first.
+        if user.cwd_inside() && user.getcwd(&mut [0; 64]).is_err() {
+            let found = user.stat(&ROOT, Base::Root, b"d", 0);
+            assert!(
+                found.is_err(),
+                "the working directory has no path and is there"
+            );
+        }
         for (name, keyspace) in keyspaces(user) {
             match user.kv_put(keyspace, b"zz", b"", Durability::Ordered) {
                 // Another may have the name by now.
@@ -555,6 +562,16 @@ pub const CASES: &[Case] = &[
     }),
     names("unlink", |u, _| u.unlink(&ROOT, R, b"f").expect("done")),
     names("rmdir", |u, _| u.rmdir(&ROOT, R, b"d").expect("done")),
+    Case {
+        // Others work there.
+        prepare: |u| {
+            prepare(u);
+            u.chdir(&ROOT, R, b"d").expect("a directory");
+        },
+        ..names("rmdir_of_others", |u, _| {
+            u.rmdir(&ROOT, R, b"d").expect("done")
+        })
+    },
     names("rename", |u, _| {
         u.rename(&ROOT, (R, b"f"), (R, b"d/n"), 0).expect("done")
     }),
